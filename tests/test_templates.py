@@ -19,6 +19,7 @@ from estimate_releases import FIRST, configuration, period, weeks
 from estimate_releases import TASKS as KINDS
 from hushquery.cli import demo
 from hushquery.cli.look import page_values
+from hushquery.collect.http import setup
 from hushquery.collect.http.admin import operator_page
 from hushquery.collect.http.pages import Pages
 from hushquery.core.budget import Budget, Unit
@@ -153,6 +154,21 @@ def _estimates(word):
                 yield f"site of {kind} {file}", data.decode()
 
 
+def _first_run(word):
+    """The first-run page: its question, its form with every answer wrong, what it forecasts, and its end."""
+    yield "first run", setup._page("start", 200).body.decode()
+    for kind in ("setting", "number", "text", "searches"):
+        form = {name: f"{name} {word}" for name in setup._suggested(kind)} | {"kind": kind}
+        wrong = setup._shown(form, dict.fromkeys([*form, ""], f"wrong {word}"))
+        yield f"first run of {kind}", setup._page("form", 422, **wrong).body.decode()
+        shown_too = {"forecasts": [(1000, {f"column {word}": word})], "notes": [word], "guessed": word, "answers": 2}
+        shown_too |= {"doubts": [word], "toml": f"{word}\n{word}", "command": word}
+        yield f"forecast of {kind}", setup._page("form", 200, **setup._shown(form, {}) | shown_too).body.decode()
+    for collector in (None, "http://127.0.0.1:8080/"):
+        said = {"task": SimpleNamespace(id="0" * 64), "file": word, "accounts": [word, word], "collector": collector}
+        yield f"end of a first run {collector}", setup._page("done", 200, **said).body.decode()
+
+
 def _odd(release, word):
     """Put a word behind every text of a release of estimates, and of its task."""
     odd = spoiled(release, word)
@@ -233,6 +249,7 @@ def everything(word, folder):
     pages = Pages(SimpleNamespace(cache=cache))
     yield "entrance", pages.entrance().data.decode()
     yield "waiting", pages._nothing_yet(1).decode()
+    yield from _first_run(word)
     yield from _estimates(word)
     yield from _operator(word)
 

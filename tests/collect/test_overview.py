@@ -15,8 +15,9 @@ from fastapi.testclient import TestClient
 from collect.commands import read, run
 from collect.helpers import SETTING, WEEKLY, Clock, drain, make_report, put, report_path, running, settings_for
 from hushquery.collect.collector import Collector
+from hushquery.collect.forecast import forecast, in_words
 from hushquery.collect.http.admin import make_admin
-from hushquery.collect.overview import forecast, in_words, overview
+from hushquery.collect.overview import overview
 from hushquery.collect.store.store import Store
 from hushquery.core.budget import Budget
 from hushquery.core.ledger.ledger import Ledger

@@ -23,7 +23,7 @@ from hushquery.local.report import MOST_PAYLOAD, Report
 from hushquery.release import verify
 from hushquery.release.release import MANIFEST, manifest_bytes, sign
 from hushquery.task import Task
-from hushquery.task.template import template
+from hushquery.task.answers import template
 from mutations import STRANGE, instead, spoiled, without
 from setting_reports import REPORTS, TASK
 from small_releases import private_hybrid

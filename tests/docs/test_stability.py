@@ -25,7 +25,7 @@ from hushquery.release.manifest import FORMAT_VERSION
 from hushquery.release.release import MANIFEST, manifest_bytes, sign
 from hushquery.release.signature import VERSION as SIGNATURE_VERSION
 from hushquery.task import Task
-from hushquery.task.template import template
+from hushquery.task.answers import template
 from setting_reports import REPORTS, TASK
 from small_releases import private_hybrid, release_of
 

@@ -40,7 +40,10 @@ app.command()(upload)
 
 
 def serve(
-    task: Annotated[list[Path], option("FILE", "A task file; may be given several times.")],
+    task: Annotated[
+        list[Path] | None,
+        option("FILE", "A task file; may be given several times. Without one, a page in the browser makes it."),
+    ] = None,
     store: Annotated[
         str, option("URL", "Where reports are kept: a file, or postgresql://USER@HOST/DATABASE.")
     ] = "collector.db",
@@ -72,6 +75,10 @@ def serve(
 ) -> None:
     r"""Take reports over HTTP and move epochs from phase to phase, until stopped.
 
+    In an empty folder a page asks what to collect, of whom and how privately, and writes the task file:
+
+        hushquery serve
+
     A report is acknowledged when it is on the disk. No address, no user agent and no value is logged.
 
         hushquery task new --kind setting --out task.toml
@@ -85,6 +92,11 @@ def serve(
     from hushquery.collect.http.serve import run
     from hushquery.task.model import size
 
+    if not task:
+        made = _first_run(store, admin_host, None if admin_port < 0 else admin_port, (host, port), as_json)
+        if made is None:
+            return
+        task = [made]
     settings = Settings(
         tasks=tuple(str(one) for one in task),
         store=store,
@@ -112,6 +124,26 @@ def serve(
         workers=workers,
         ready=ready,
     )
+
+
+def _first_run(store: str, host: str, port: int | None, public: tuple[str, int], as_json: bool) -> Path | None:
+    """Let a page make the task file of an empty folder; None if it was stopped before."""
+    from hushquery.collect.http.serve import need_packages, run_setup
+
+    need_packages()
+    from hushquery.collect.http.setup import check_first_run
+
+    folder = Path.cwd()
+    check_first_run(folder, store)
+
+    def ready(address: str) -> None:
+        text = (
+            f"open {address}\nin your browser, on this machine; it works once. `hushquery task new` does the same here."
+        )
+        emit({"setup": address}, text, as_json)
+
+    at, on = public
+    return run_setup(folder, host=host, port=port, collector=f"http://{at}:{on}/" if on else None, ready=ready)
 
 
 app.command()(status)

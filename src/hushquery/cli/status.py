@@ -80,7 +80,7 @@ def _lines(data: dict[str, Any]) -> Iterator[str]:
 
 def _epoch_lines(epoch: dict[str, Any], fewest: int) -> Iterator[str]:
     from hushquery.collect.epochs.clock import format_time
-    from hushquery.collect.overview import in_words
+    from hushquery.collect.forecast import in_words
 
     more = "" if epoch["ends"] is None else f" until {format_time(epoch['ends'])}"
     more += "" if epoch["reports"] is None else f", {epoch['reports']:,} reports counted"

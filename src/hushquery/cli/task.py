@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hushquery.cli.common import JsonFlag, argument, emit, flag, group, option, writing
+from hushquery.cli.common import JsonFlag, argument, emit, flag, group, option, takes_options, writing
 from hushquery.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from hushquery.task import Task
+    from hushquery.task import Answers, Task
 
 
 app = group(
@@ -25,27 +26,100 @@ app = group(
 )
 
 
-@app.command()
-def new(
-    out: Annotated[Path | None, option("FILE", "Where to; by default the text is printed.")] = None,
+@dataclass(frozen=True)
+class Asked:
+    """The five answers."""
+
     kind: Annotated[
-        str, option("KIND", "searches (query and URL), setting (one value of a public list), number or text.")
-    ] = "searches",
+        str, option("KIND", "What is asked: searches (query and URL), setting (of a public list), number or text.")
+    ] = "searches"
+    name: Annotated[str | None, option("NAME", "What to call it, for people.")] = None
+    value: Annotated[
+        list[str] | None,
+        option("VALUE", 'A value of a setting, or of searches, where nobody opts in: "QUERY URL". May be repeated.'),
+    ] = None
+    highest: Annotated[str | None, option("N", "The largest number there can be, a public bound.")] = None
+    population: Annotated[str | None, option("NAME", "Of whom: whose budget it is.")] = None
+    period: Annotated[str | None, option("TIME", "How often each client reports: 1d, 7d, or once.")] = None
+    epsilon: Annotated[str | None, option("E", "How private: the loss of one period's report.")] = None
+    lifetime: Annotated[str | None, option("E", "What a device may lose in its life, in all tasks together.")] = None
+    optin_epsilon: Annotated[
+        str | None, option("E", "Who opts in, to searches without values: what each of them may lose in a period.")
+    ] = None
+    optin_delta: Annotated[str | None, option("D", "And with what probability the promise to them may fail.")] = None
+
+    def answers(self) -> Answers:
+        """Return them as answers."""
+        from hushquery.task import Answers
+
+        given = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "value"}
+        return Answers(**given, values=tuple(self.value) if self.value else None)
+
+
+@app.command()
+@takes_options
+def new(
+    asked: Asked,
+    *,
+    out: Annotated[Path | None, option("FILE", "Where to; by default the text is printed.")] = None,
     force: Annotated[bool, flag("--force", "Replace the file if it exists.")] = False,
 ) -> None:
-    r"""Write a task file to begin with: every key, with what it means.
+    r"""Write a task file: every key, with what it means. What is not given is what such a task usually has.
 
     hushquery task new --kind setting --out task.toml
-    """
-    from hushquery.task import template
+    hushquery task new --kind setting --name theme --value light --value dark --population "app users" --out theme.toml
+    hushquery task new --kind number --name minutes --highest 1440 --period once --epsilon 0.5 --out minutes.toml
 
-    text = template(kind)
+    `hushquery serve` in an empty folder asks the same on a page.
+    """
+    from hushquery.collect.forecast import refused
+    from hushquery.task.answers import write_task
+
+    answers = asked.answers()
+    text = answers.to_toml()
+    problems = refused(answers)
+    if problems:
+        names = {"values": "--value", "": "the answers"}
+        told = (f"{names.get(name, '--' + name.replace('_', '-'))}: {words}" for name, words in problems.items())
+        raise UsageError(
+            "these answers make no task", why="; ".join(told), fix="Change them; --help says what they are"
+        )
     if out is None:
         typer.echo(text, nl=False)
         return
-    with writing(out.name), out.open("w" if force else "x", encoding="utf-8") as file:
-        file.write(text)
+    with writing(out.name):
+        if force:
+            out.write_text(text, "utf-8")
+        else:
+            write_task(out, text)
     typer.echo(f"wrote {out}; check it with: hushquery task check {out}", err=True)
+
+
+@app.command("forecast")
+def show_forecast(
+    file: Annotated[Path, argument("FILE", "The task file.")],
+    clients: Annotated[
+        list[int] | None,
+        option("N", "With so many clients in a period; may be repeated. By default 1,000, 10,000, 100,000.", min=2),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    r"""Forecast what a task will be able to say: 95% intervals by the number of clients. Nothing is asked or spent.
+
+    hushquery task forecast task.toml
+    hushquery task forecast task.toml --clients 5000
+    """
+    from hushquery.collect.forecast import SIZES, cells, forecast_task, notes
+    from hushquery.task import Task
+
+    task = Task.load(file)
+    made = [forecast_task(task, number) for number in clients or SIZES]
+    heads = ("clients", *cells(task, made[0]))
+    rows = [(f"{one['clients']:,}", *cells(task, one).values()) for one in made]
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in (heads, *rows)]
+    data = {"id": task.id, "forecasts": made, "notes": notes(task)}
+    emit(data, "\n".join([*lines, *notes(task)]), as_json)
 
 
 @app.command()
@@ -75,7 +149,11 @@ def check(
     mechanism = _mechanism(task, listed)
     data = {"id": task.id, "task": task.to_json(), "canonical": task.canonical(), **mechanism}
     if clients is not None:
-        data["error"] = _error(task, listed, clients)
+        from hushquery.collect.forecast import forecast_task
+
+        made = forecast_task(task, clients, listed)
+        of = "the average, at most" if made["of"] == "mean" else "the share of a rare value"
+        data["error"] = {name: made[name] for name in ("reports", "stderr", "stderr_most")} | {"of": of}
     emit(data, "\n".join(f"{name:<12} {words}" for name, words in _words(task, data)), as_json)
 
 
@@ -149,24 +227,6 @@ def _mechanism(task: Task, head: list[Any] | None) -> dict[str, Any]:
     }
 
 
-def _error(task: Task, head: list[Any] | None, clients: int) -> dict[str, Any]:
-    """Forecast the standard error; a head list that is not there yet is taken to be as long as the task wants it."""
-    from hushquery.local.configuration import Configuration
-
-    if head is None and task.head is not None:
-        head = [[str(number), ""] for number in range(task.head.size)]
-    reports = int(clients * task.client.sampling) * task.client.records_per_user
-    if reports < 2:
-        raise UsageError(
-            "so few clients give fewer than two reports, of which no error can be forecast",
-            why=f"{clients:,} clients are sampled with {float(task.client.sampling):g}",
-            fix="Give more clients, or let the task sample more of them",
-        )
-    of = "the average, at most" if task.oracle == "onebit" else "the share of a rare value"
-    rare, most = Configuration.of(task, head).channel.expected_errors(reports)
-    return {"reports": reports, "of": of, "stderr": rare, "stderr_most": most}
-
-
 def _words(task: Task, data: dict[str, Any]) -> list[tuple[str, str]]:
     from hushquery.core.budget import format_epsilon
     from hushquery.task.model import spelled
@@ -197,8 +257,10 @@ def _words(task: Task, data: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _error_in_words(reports: int, of: str, stderr: float, stderr_most: float) -> str:
+def _error_in_words(reports: int, of: str, stderr: float, stderr_most: float | None) -> str:
     error, reach = f"with {reports:,} reports a standard error of {stderr:.2g} ({of})", f"about {1.96 * stderr:.2g}"
+    if stderr_most is None:
+        return f"{error}: a 95% interval reaches {reach} to each side"
     if "at most" in of:
         return f"{error}: a 95% interval reaches at most {reach} to each side"
     most = f"at most {stderr_most:.2g} (of any value)"

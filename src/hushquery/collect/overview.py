@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -25,22 +24,18 @@ from hushquery.collect.epochs.epochs import (
     registered,
 )
 from hushquery.collect.epochs.phases import phase_ends
+from hushquery.collect.forecast import forecast
 from hushquery.collect.store.reports import ACCEPTED, REPEATED, counts
 from hushquery.collect.store.schema import EPOCH, RELEASE, reports_table
 from hushquery.collect.store.store import Store, free_bytes
-from hushquery.core.budget import in_full
 from hushquery.core.ledger.ledger import Account, Ledger
 from hushquery.errors import HushqueryError
 from hushquery.local.configuration import Configuration
-from hushquery.local.numbers.onebit import OneBitMean
-from hushquery.local.rappor.channel import Rappor
 from hushquery.task import Task
 
 if TYPE_CHECKING:
     from hushquery.hybrid.proposal import Proposal
 
-_REACH = NormalDist().inv_cdf(0.975)  # of a 95% interval, in standard errors
-_CANDIDATES = 100  # texts that will be looked for, where the task names none
 _MOST_COUNTED = 2_000_000  # reports of an open epoch are counted up to so many, within the time that a page has
 _LEAST_PART = 0.02  # of a phase has to be over before its rate says anything
 
@@ -137,61 +132,6 @@ def _received(store: Store, epoch: Epoch) -> int | None:
         if again is not None and again.phase == REPORTS_OPEN:
             raise
         return None
-
-
-def forecast(configuration: Configuration, reports: int) -> dict[str, Any] | None:
-    r"""Forecast the error that so many reports give, from the integers of the mechanism; None for fewer than two.
-
-    ``stderr`` is that of a rare value's share (of an average: the largest), ``half_width`` that of its 95% interval,
-    each with the largest of any value beside it where clients report one record; for texts, ``smallest_share`` is the
-    smallest that is found in 85% of collections. For searches it is what the clients alone give, before the blend.
-
-    >>> task = Task.loads("task = {name = 'a', population = 'b', kind = 'number', highest = 10}\n"
-    ...                   "client = {epsilon = 1, lifetime_epsilon = 4}")
-    >>> made = forecast(Configuration.of(task), 10_000)
-    >>> made["of"], round(made["stderr"], 3), round(made["half_width"], 2)
-    ('mean', 0.108, 0.21)
-    """
-    if reports < 2:
-        return None
-    task, channel = configuration.task, configuration.channel
-    rare, largest = channel.expected_errors(reports)
-    alone = task.client.records_per_user == 1
-    found = {
-        "reports": reports,
-        "of": "mean" if isinstance(channel, OneBitMean) else "share",
-        "stderr": rare,
-        "half_width": _REACH * rare,
-        "stderr_most": largest if alone else None,
-        "half_width_most": _REACH * largest if alone else None,
-        "smallest_share": None,
-    }
-    if isinstance(channel, Rappor):
-        from hushquery.local.rappor.plan import forecast as plan
-
-        many = len(task.collect.candidates or ()) or _CANDIDATES
-        found["smallest_share"] = plan(reports, channel.params, candidates=many, rule="bonferroni").smallest_share
-    return found
-
-
-def in_words(found: Mapping[str, Any] | None) -> str:
-    """Return a forecast as people read it."""
-    if found is None:
-        return "too few to say anything"
-    if found["of"] == "mean":
-        return f"the average to within ±{found['half_width']:,.3g}"
-    if found["smallest_share"] is not None:
-        least = found["smallest_share"]
-        return "too few to find any text" if least > 1 else f"finds texts that {_percent(least)} or more have"
-    if found["half_width"] >= 1:
-        return "too few to say anything"
-    most = found["half_width_most"]
-    any_one = "" if most is None or most < 1.05 * found["half_width"] else f", others to within ±{_percent(most)}"
-    return f"rare values to within ±{_percent(found['half_width'])}{any_one}"
-
-
-def _percent(share: float) -> str:
-    return f"{in_full(100 * share, 2)}%"
 
 
 # ---- budgets ---------------------------------------------------------------------------------------------------------

@@ -394,21 +394,37 @@ class HeadPlan(Plan[PublishedHead]):
 
     @property
     def _how_to_open(self) -> str:
-        """How accounts for many epochs are opened: with what one epoch may cost, so many times."""
-        lists = math.ceil(_EPOCHS / (self.task.head.keep if self.task.head else 1))
-        client, optin = _EPOCHS * self.task.client.epsilon, _EPOCHS * self.optin.epsilon
-
-        def command(population: str, relation: str, epsilon: Fraction, delta: Fraction) -> str:
-            return (
-                f"`hushquery budget open --population {shlex.quote(population)} --relation {relation} "
-                f"--epsilon {significant_up(epsilon, 6)} --delta {significant_up(delta, 6, scientific=True)}"
-                f"{' --anyway' if epsilon > REFUSED_EPSILON else ''}`"
-            )
-
+        """How accounts for many epochs are opened."""
+        client, optin = (f"`{one}`" for one in account_commands(self.task))
         return (
             f"The accounts of a task with a period are opened before its first epoch, for all of them; for {_EPOCHS}: "
-            + command(client_population(self.task), "replace-one", client, Fraction(0))
-            + " and "
-            + command(self.population, self.optin.relation, optin, lists * self.optin.delta)
-            + ". The clients' account is the worst case: each device also keeps to its own lifetime_epsilon"
+            f"{client} and {optin}. The clients' account is the worst case: each device also keeps to its own "
+            "lifetime_epsilon"
         )
+
+
+def account_commands(task: Task) -> list[str]:
+    """Return the commands that open the accounts of a task's clients and opt-in users for all its epochs."""
+    if task.optin is None:
+        return []
+    epochs = 1 if task.task.period is None else _EPOCHS
+    lists = math.ceil(epochs / (task.head.keep if task.head else 1))
+
+    def command(population: str, relation: str, epsilon: Fraction, delta: Fraction) -> str:
+        return (
+            f"hushquery budget open --population {shlex.quote(population)} --relation {relation} "
+            f"--epsilon {significant_up(epsilon, 6)} --delta {significant_up(delta, 6, scientific=True)}"
+            f"{' --anyway' if epsilon > REFUSED_EPSILON else ''}"
+        )
+
+    return [
+        command(client_population(task), "replace-one", epochs * task.client.epsilon, Fraction(0)),
+        command(optin_population(task), task.optin.relation, epochs * task.optin.epsilon, lists * task.optin.delta),
+    ]
+
+
+def least_listed(task: Task) -> int | None:
+    """Return how many of those who opted in must have made a search for it to be listed; None if nobody opts in."""
+    if task.optin is None or task.head is None:
+        return None
+    return math.ceil(_threshold(_calibrated(task, task.optin, again=False)))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from hushquery.task.answers import Answers, template
 from hushquery.task.domain import Domain, GroupedDomain, Numbers, Texts
 from hushquery.task.model import ClientPart, CollectPart, HeadPart, OptInPart, RapporPart, Task, TaskPart
-from hushquery.task.template import template
 
 __all__ = [
+    "Answers",
     "ClientPart",
     "CollectPart",
     "Domain",

@@ -15,9 +15,10 @@ from fastapi import FastAPI, Response
 from hushquery._version import __version__
 from hushquery.collect.epochs.clock import format_time, read_clock
 from hushquery.collect.epochs.epochs import Epoch, epoch_statuses, registered
+from hushquery.collect.forecast import in_words
 from hushquery.collect.http.limits import ADMIN_CONNECTIONS, OUTCOMES, STATE, Connections, KnownHosts, silent_app
 from hushquery.collect.http.problems import PROBLEMS
-from hushquery.collect.overview import in_words, overview, refused
+from hushquery.collect.overview import overview, refused
 from hushquery.collect.store.databases import StoreCalls
 from hushquery.collect.store.reports import ACCEPTED, NO_TASK, REPEATED, counts
 from hushquery.collect.store.schema import SCHEMA

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from inspect import signature
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 
 import h11
@@ -52,7 +52,8 @@ _REFUSED = AT_ONCE  # how many more are let in when all are being served, to be 
 _HEAD_SECONDS, _NEXT_SECONDS, _UNREAD_SECONDS = 10.0, 20.0, 20.0
 _BUFFER = 1 << 14
 
-_HEADERS = {
+#: Headers of every answer, unless it has its own.
+HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Permissions-Policy": "interest-cohort=()",
@@ -313,7 +314,7 @@ class Guard:
             if message["type"] == "http.response.start":
                 started = True
                 answer = MutableHeaders(scope=message)
-                for name, value in (*_HEADERS.items(), *cross.items()):
+                for name, value in (*HEADERS.items(), *cross.items()):
                     answer.setdefault(name, value)  # pages have a policy of their own
             body = message.get("body", b"")
             for start in range(0, len(body), _PART):  # the next when this one is read, so that memory holds one
@@ -370,9 +371,10 @@ class KnownHosts:
     It refuses to be read by scripts of other pages too: only they send an origin with GET.
     """
 
-    def __init__(self, app: ASGIApp, name: str) -> None:
+    def __init__(self, app: ASGIApp, name: str, *, loopback: bool = False) -> None:
         self._app = app
         self._names = {"localhost", name.lower()}
+        self._loopback = loopback  # whether only addresses of this machine itself are known
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -392,6 +394,9 @@ class KnownHosts:
         host, _, port = hosts[0].lower().rpartition(":")
         name = host if host and port.isdecimal() else hosts[0].lower()
         try:
-            return name in self._names or bool(ip_address(name.removeprefix("[").removesuffix("]")))
+            return name in self._names or self._accepts(ip_address(name.removeprefix("[").removesuffix("]")))
         except ValueError:
             return False
+
+    def _accepts(self, address: IPv4Address | IPv6Address) -> bool:
+        return address.is_loopback or not self._loopback

@@ -16,7 +16,9 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from ipaddress import ip_address
 from multiprocessing.connection import wait
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -110,6 +112,49 @@ def run(
                 os.environ[_VARIABLE] = settings.to_json()
                 factory = "hushquery.collect.http.serve:make_worker"
                 uvicorn.run(factory, factory=True, workers=workers, fd=public.fileno(), **_QUIET)
+
+
+def run_setup(
+    folder: Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int | None = 8081,
+    collector: str | None = None,
+    ready: Callable[[str], None] = lambda _: None,
+) -> Path | None:
+    """Serve the first-run page on this machine alone until it has written a task file, and return that.
+
+    ``ready`` is called with the address to open, which has a token that works once. None after SIGINT or SIGTERM.
+    """
+    need_packages()
+    import uvicorn
+
+    from hushquery.collect.http.setup import ENTER, FirstRun, make_setup
+
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]
+    except OSError:
+        found = host
+    if port is None or not _is_loopback(str(found)):
+        raise UsageError(
+            "the first-run page is for this machine alone" if port is not None else "the first-run page needs a port",
+            fix="Leave out --admin-host and --admin-port, or write the task with `hushquery task new`",
+        )
+    run = FirstRun(folder)
+    with _bound(str(found), port) as bound, signals_end_here(_DRAIN_SECONDS) as stopped:
+        app = make_setup(run, done=lambda: setattr(server, "should_exit", True), collector=collector)
+        server = uvicorn.Server(uvicorn.Config(app, **_QUIET))
+        address = f"{_address(bound)}{ENTER}?token={run.token}"
+        with _announced(bound, lambda: ready(address)):
+            server.run(sockets=[bound])
+    return None if stopped.is_set() else run.written
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return False
 
 
 def make_worker() -> Any:
@@ -226,17 +271,21 @@ def _end(over: threading.Event, seconds: float) -> None:
 
 
 @contextmanager
-def signals_end_here(seconds: float) -> Iterator[None]:
-    """Keep Uvicorn, which raises a signal again, from ending the process before the block or ``seconds`` are over."""
+def signals_end_here(seconds: float) -> Iterator[threading.Event]:
+    """Keep Uvicorn, which raises a signal again, from ending the process before the block or ``seconds`` are over.
+
+    The event that it yields is set when a signal has come.
+    """
     global _over
+    came = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield came
         return
     over = _over = threading.Event()
-    before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+    before = {number: signal.signal(number, lambda *_: came.set()) for number in _SIGNALS}
     end_in_time(seconds)
     try:
-        yield
+        yield came
     finally:
         over.set()
         for number, handler in before.items():

@@ -13,12 +13,11 @@ from hushquery.publish.periods import Change, Period, PeriodSeries, Point
 from hushquery.publish.site.pages import Row, epsilon_text, table_row
 from hushquery.publish.trends import Change as Changed
 from hushquery.release import Release
-from hushquery.release.axis import Axis
 from hushquery.release.estimates_page import OTHERS, results
 from hushquery.release.manifest import task_of
 from hushquery.release.series import DeviceCosts, device_costs, series_names, spoken
 from hushquery.release.series import period as period_of
-from hushquery.templates import amount
+from hushquery.templates import Axis, amount
 
 # The heights of charts, and what a telephone has room for.
 _TALL, _SMALL, _DAYS, _ROOM = 200, 132, 20, 16
