@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from hushquery.core.budget import Unit
 from hushquery.core.guarantee import Guarantee, Step
-from hushquery.core.loss import LaplaceHistogram, LocalChannel, Loss
+from hushquery.core.local_loss import LocalChannel
+from hushquery.core.loss import LaplaceHistogram, Loss
 from hushquery.curator.counting import with_intervals
 from hushquery.publish import example
 from hushquery.publish.example import CLICKS, QUERIES

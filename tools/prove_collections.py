@@ -73,7 +73,7 @@ def run_devices(program: str, folder: Path, devices: int) -> list[str]:
 
 def run_browsers(folder: Path, profile: Path, browsers: int) -> int:
     """Let a browser of its own report each value, with the client that the collector serves; return how many did."""
-    hold = {
+    hold: dict[str, list[object]] = {
         "theme": ["dark", "dark", "light", "system"],
         "minutes": [15, 45, 30, 50],
         "home-pages": ["news.example"] * 3 + ["weather.example"],

@@ -18,13 +18,12 @@ from hushquery.collect.http import problems as documents
 from hushquery.collect.http.problems import PROBLEMS
 from hushquery.core.budget import Relation
 from hushquery.core.description import LONGEST, MOST_PEOPLE
-from hushquery.core.local_loss import CHANNELS
+from hushquery.core.iterated import IteratedSelection
+from hushquery.core.local_loss import CHANNELS, LocalChannel
 from hushquery.core.loss import (
     GaussianHistogram,
     GaussianWeights,
-    IteratedSelection,
     LaplaceHistogram,
-    LocalChannel,
     OptimalSelection,
     StepParameters,
 )

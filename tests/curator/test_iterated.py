@@ -18,8 +18,8 @@ import statistical
 from hushquery.core.budget import Budget
 from hushquery.core.calibration import mu_for
 from hushquery.core.composition import compose
-from hushquery.core.iterated import SHAPE, Rounds, Shape, calibrate_rounds, lone_strings
-from hushquery.core.loss import IteratedSelection, Loss, loss_from, step_from
+from hushquery.core.iterated import SHAPE, IteratedSelection, Rounds, Shape, calibrate_rounds, lone_strings
+from hushquery.core.loss import Loss, loss_from, step_from
 from hushquery.curator.counting import Bound
 from hushquery.curator.plan import ReleaseSpec, calibrate
 from hushquery.curator.selectors import iterated

@@ -180,8 +180,8 @@ MUTANTS = (
         "a delta is claimed that the noise just does not keep",
         _CORE + "loss.py",
         (
-            'return min(1.0, round_up(self._delta(rational_mpf(exact(epsilon, "epsilon")))))',
-            'return min(1.0, float(self._delta(rational_mpf(exact(epsilon, "epsilon")))) * (1 - 1e-12))',
+            "return min(1.0, round_up(rest + rational_mpf(self.union_delta)))",
+            "return min(1.0, float(rest + rational_mpf(self.union_delta)) * (1 - 1e-12))",
         ),
         tests="tests/core/test_loss.py::test_pure_steps_equal_kov_where_kov_speaks",
     ),
@@ -225,7 +225,7 @@ MUTANTS = (
     mutant(
         "local-reports-charged-once",
         "several reports of one client cost what one does",
-        _CORE + "loss.py",
+        _CORE + "local_loss.py",
         (
             "return Loss(pure=(one,) * self.reports)",
             "return Loss(pure=(one,))",
@@ -315,7 +315,7 @@ MUTANTS = (
         "ledger-lifetime-forgotten",
         "each period begins anew and the lifetime of the account bounds nothing",
         _CORE + "ledger/entries.py",
-        ("(self.terms.lifetime, self.ever.total)]", "(self.terms.lifetime, Loss())]"),
+        ("(terms.lifetime, ever)]", "(terms.lifetime, Loss())]"),
         tests="tests/ledger/test_rules.py",
     ),
 )

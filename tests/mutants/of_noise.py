@@ -62,9 +62,26 @@ MUTANTS = (
     mutant(
         "sampler-mirror-off-by-one",
         "the upper half of a symmetric law is a unit off",
-        _NOISE + "sampler.py",
-        ("value = _LARGEST_WORD - mirrored if", "value = _LARGEST_WORD + 1 - mirrored if"),
+        _NOISE + "law.py",
+        ("else (1 << bits) - 1 - mirrored\n", "else (1 << bits) - mirrored\n"),
         tests=_SAMPLER + "test_every_word_at_and_around_every_table_entry_is_decided_exactly",
+    ),
+    mutant(
+        "stepped-table-does-not-fall",
+        "the density of wide Gaussian noise falls by the same factor at every step",
+        _NOISE + "law.py",
+        ("height * falls >> digits, falls * shrink >> digits, product", "height * falls >> digits, falls, product"),
+        tests=_SAMPLER + "test_stepped_tables_are_those_of_the_definition",
+    ),
+    mutant(
+        "conditional-noise-below-its-least",
+        "noise that should reach a threshold may stay one below it",
+        _NOISE + "sampler.py",
+        (
+            "floor, _ = self.law.cdf_floor(least - 1, _WORD)\n",
+            "least -= 1\n        floor, _ = self.law.cdf_floor(least - 1, _WORD)\n",
+        ),
+        tests="tests/noise/test_survivors.py::test_conditional_noise_follows_the_law_given_that_it_reaches_k",
     ),
     mutant(
         "uniform-with-modulo-bias",

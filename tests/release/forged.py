@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from hushquery.core.loss import LocalChannel
+from hushquery.core.local_loss import LocalChannel
 from hushquery.local.configuration import Configuration
 from hushquery.local.server.estimate import ClientEstimate, estimate
 from hushquery.release import Release

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hushquery.core.budget import Relation
-from hushquery.core.local_loss import CHANNELS, report_epsilon, worst_ratio
-from hushquery.core.loss import LocalChannel, loss_from
+from hushquery.core.local_loss import CHANNELS, LocalChannel, report_epsilon, worst_ratio
+from hushquery.core.loss import loss_from
 from hushquery.errors import DataError, HushqueryError
 from hushquery.local.numbers.dbitflip import DBitFlip
 from hushquery.local.numbers.onebit import OneBitMean

@@ -13,12 +13,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
-from hushquery.core.budget import round_down
+from hushquery.core.budget import Relation, exact, round_down, significant_up
+from hushquery.core.loss import Loss, StepParameters
 from hushquery.errors import CalibrationError, DataError
 
 
@@ -221,3 +223,51 @@ def _lowered(rounds: Rounds, target: float) -> Rounds:
             rounds = lower
         step //= 2
     return rounds
+
+
+@dataclass(frozen=True)
+class IteratedSelection(StepParameters):
+    """A list of strings from rounds of users' weights with rounded Gaussian noise, each guided by the one before.
+
+    **Guarantee:** mu-GDP with mu^2 = the sum over rounds of grid^2/sigma^2, for one user, add-remove, beside a chance
+    of at most ``union_delta`` that a string of that user alone comes out, which is added outside
+    (docs/proofs/iterated.md). Both double under replace-one. The certificate is computed anew from the other numbers;
+    a smaller ``union_delta`` is refused.
+    """
+
+    kind: ClassVar[str] = "iterated-selection"
+
+    sigmas: tuple[Fraction, ...]  # of the noise of each round, in units of weight
+    cuts: tuple[int, ...]  # of the evidence after each round but the last
+    threshold: int  # of the evidence after the last round
+    multipliers: tuple[Fraction, ...]  # of the certificate
+    union_delta: Fraction  # what the certificate gives, or a little more
+    keys_per_user: int = SHAPE.kept  # N, the most strings of a user
+    grid: int = SHAPE.grid  # the most of a user's L2 norm
+    evidence: tuple[int, ...] = SHAPE.evidence  # what a unit of weight counts in each round
+    enough: Fraction = Fraction(7, 10)  # a string with this share of the threshold needs less weight from each user,
+    power: Fraction = Fraction(3, 2)  # the less the more it has, by this power,
+    least: Fraction = Fraction(1, 50)  # but never less than this share
+    relation: Relation = Relation.ADD_REMOVE
+
+    @classmethod
+    def certified(cls, rounds: Rounds) -> IteratedSelection:
+        """Make the step of some rounds; the certificate is rounded up to eight digits, as doubles differ by machine."""
+        union = exact(significant_up(exact(lone_strings(rounds)), 8))
+        given = (rounds.sigmas, rounds.cuts, rounds.threshold, tuple(map(Fraction, rounds.multipliers)), union)
+        return cls(*given, rounds.kept, rounds.grid, rounds.evidence)
+
+    @property
+    def rounds(self) -> Rounds:
+        """The numbers that the certificate looks at."""
+        multipliers = tuple(map(float, self.multipliers))
+        return Rounds(self.keys_per_user, self.grid, self.evidence, self.sigmas, self.cuts, self.threshold, multipliers)
+
+    @property
+    def loss(self) -> Loss:
+        """mu^2, and the certified chance outside."""
+        if not lone_strings(self.rounds) <= self.union_delta < 1 or not Fraction(1, 2**20) <= self.least <= 1:
+            raise DataError("an iterated selection is not certified for what it states", fix="Get the release again")
+        both_ways = 1 if self.relation is Relation.ADD_REMOVE else 2
+        mu_squared = sum((Fraction(self.grid) ** 2 / sigma**2 for sigma in self.sigmas), Fraction(0))
+        return Loss(mu_squared=both_ways * mu_squared, union_delta=both_ways * self.union_delta)

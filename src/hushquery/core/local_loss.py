@@ -7,10 +7,12 @@ Chances are integers over 2^53. For each oracle the worst report is the one whos
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
-from hushquery.core.budget import loss_of_ratio
+from hushquery.core.budget import Relation, loss_of_ratio
+from hushquery.core.loss import Loss, StepParameters
 from hushquery.errors import DataError
 
 _ONE = 2**53
@@ -156,3 +158,34 @@ _PARTS: Mapping[str, Callable[[Mapping[str, Any]], int]] = {
     "dbitflip": _differing_buckets,
     "rappor": lambda oracle: 2 * _whole(oracle, "h"),
 }
+
+
+@dataclass(frozen=True)
+class LocalChannel(StepParameters):
+    """Reports of one client, each randomised on the device by the same randomizer.
+
+    **Guarantee:** (reports * epsilon, 0) for one client, replace-one, with e^epsilon the largest ratio of the chances
+    of any one report under two values (:mod:`hushquery.core.local_loss`). A device that stops at a ``lifetime`` budget
+    loses no more than that, given the times at which its value changed.
+    """
+
+    kind: ClassVar[str] = "local-channel"
+
+    oracle: Mapping[str, Any]  # what ``describe()`` of the randomizer says: its name, domain and integers
+    reports: int = 1  # the number of reports of one client
+    relation: Relation = Relation.REPLACE_ONE  # a local randomizer knows no other
+    lifetime: Fraction | None = None  # the budget that ends a device's reports, where they are of several periods
+
+    @property
+    def loss(self) -> Loss:
+        """Pure epsilon, once per report, or the lifetime budget where that is less."""
+        if type(self.reports) is not int or self.reports < 1 or self.relation is not Relation.REPLACE_ONE:
+            raise DataError("a local step has at least one report, under replace-one", fix="Get the release again")
+        one = report_epsilon(self.oracle)
+        if self.lifetime is None:
+            return Loss(pure=(one,) * self.reports)
+        return Loss(pure=(min(self.reports * one, self.lifetime),))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the numbers as plain data; a budget that ends nothing is not named."""
+        return {name: value for name, value in super().to_json().items() if name != "lifetime" or value is not None}

@@ -28,13 +28,10 @@ from hushquery.core.budget import (
     exact,
     rational_mpf,
     round_up,
-    significant_up,
     smallest_root,
     working,
 )
 from hushquery.core.calibration import WEIGHT_GRID, SparseGaussian, agd_mpf, knapsack_delta, laplace_delta, normal_sf
-from hushquery.core.iterated import SHAPE, Rounds, lone_strings
-from hushquery.core.local_loss import report_epsilon
 from hushquery.errors import CalibrationError, DataError, LedgerCorrupt, UsageError
 
 # More distinct sums of pure losses than this are put on a grid of so many steps, and so many cells merged into one.
@@ -433,89 +430,6 @@ def equal_weight(keys: int) -> int:
     return math.isqrt(WEIGHT_GRID**2 // keys)
 
 
-@dataclass(frozen=True)
-class IteratedSelection(StepParameters):
-    """A list of strings from rounds of users' weights with rounded Gaussian noise, each guided by the one before.
-
-    **Guarantee:** mu-GDP with mu^2 = the sum over rounds of grid^2/sigma^2, for one user, add-remove, beside a chance
-    of at most ``union_delta`` that a string of that user alone comes out, which is added outside
-    (docs/proofs/iterated.md). Both double under replace-one. The certificate is computed anew from the other numbers;
-    a smaller ``union_delta`` is refused.
-    """
-
-    kind: ClassVar[str] = "iterated-selection"
-
-    sigmas: tuple[Fraction, ...]  # of the noise of each round, in units of weight
-    cuts: tuple[int, ...]  # of the evidence after each round but the last
-    threshold: int  # of the evidence after the last round
-    multipliers: tuple[Fraction, ...]  # of the certificate
-    union_delta: Fraction  # what the certificate gives, or a little more
-    keys_per_user: int = SHAPE.kept  # N, the most strings of a user
-    grid: int = SHAPE.grid  # the most of a user's L2 norm
-    evidence: tuple[int, ...] = SHAPE.evidence  # what a unit of weight counts in each round
-    enough: Fraction = Fraction(7, 10)  # a string with this share of the threshold needs less weight from each user,
-    power: Fraction = Fraction(3, 2)  # the less the more it has, by this power,
-    least: Fraction = Fraction(1, 50)  # but never less than this share
-    relation: Relation = Relation.ADD_REMOVE
-
-    @classmethod
-    def certified(cls, rounds: Rounds) -> IteratedSelection:
-        """Make the step of some rounds; the certificate is rounded up to eight digits, as doubles differ by machine."""
-        union = exact(significant_up(exact(lone_strings(rounds)), 8))
-        given = (rounds.sigmas, rounds.cuts, rounds.threshold, tuple(map(Fraction, rounds.multipliers)), union)
-        return cls(*given, rounds.kept, rounds.grid, rounds.evidence)
-
-    @property
-    def rounds(self) -> Rounds:
-        """The numbers that the certificate looks at."""
-        multipliers = tuple(map(float, self.multipliers))
-        return Rounds(self.keys_per_user, self.grid, self.evidence, self.sigmas, self.cuts, self.threshold, multipliers)
-
-    @property
-    def loss(self) -> Loss:
-        """mu^2, and the certified chance outside."""
-        if not lone_strings(self.rounds) <= self.union_delta < 1 or not Fraction(1, 2**20) <= self.least <= 1:
-            raise DataError("an iterated selection is not certified for what it states", fix="Get the release again")
-        both_ways = 1 if self.relation is Relation.ADD_REMOVE else 2
-        mu_squared = sum((Fraction(self.grid) ** 2 / sigma**2 for sigma in self.sigmas), Fraction(0))
-        return Loss(mu_squared=both_ways * mu_squared, union_delta=both_ways * self.union_delta)
-
-
-@dataclass(frozen=True)
-class LocalChannel(StepParameters):
-    """Reports of one client, each randomised on the device by the same randomizer.
-
-    **Guarantee:** (reports * epsilon, 0) for one client, replace-one, with e^epsilon the largest ratio of the chances
-    of any one report under two values (:mod:`hushquery.core.local_loss`). A device that stops at a ``lifetime`` budget
-    loses no more than that, given the times at which its value changed.
-    """
-
-    kind: ClassVar[str] = "local-channel"
-
-    oracle: Mapping[str, Any]  # what ``describe()`` of the randomizer says: its name, domain and integers
-    reports: int = 1  # the number of reports of one client
-    relation: Relation = Relation.REPLACE_ONE  # a local randomizer knows no other
-    lifetime: Fraction | None = None  # the budget that ends a device's reports, where they are of several periods
-
-    @property
-    def loss(self) -> Loss:
-        """Pure epsilon, once per report, or the lifetime budget where that is less."""
-        if type(self.reports) is not int or self.reports < 1 or self.relation is not Relation.REPLACE_ONE:
-            raise DataError("a local step has at least one report, under replace-one", fix="Get the release again")
-        one = report_epsilon(self.oracle)
-        if self.lifetime is None:
-            return Loss(pure=(one,) * self.reports)
-        return Loss(pure=(min(self.reports * one, self.lifetime),))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the numbers as plain data; a budget that ends nothing is not named."""
-        return {name: value for name, value in super().to_json().items() if name != "lifetime" or value is not None}
-
-
-_KINDS: dict[str, type[StepParameters]] = {
-    cls.kind: cls
-    for cls in (LaplaceHistogram, GaussianHistogram, OptimalSelection, GaussianWeights, IteratedSelection, LocalChannel)
-}
 _FRACTIONS = {
     "scale",
     "sigma",
@@ -542,7 +456,13 @@ def step_from(parameters: Mapping[str, Any]) -> StepParameters:
 
 
 def _read(parameters: Mapping[str, Any]) -> tuple[StepParameters, Loss]:
-    cls = _KINDS.get(str(parameters.get("kind")))
+    # These are made of losses, so they can't be imported before.
+    from hushquery.core.iterated import IteratedSelection
+    from hushquery.core.local_loss import LocalChannel
+
+    own = (LaplaceHistogram, GaussianHistogram, OptimalSelection, GaussianWeights)
+    kinds: dict[str, type[StepParameters]] = {kind.kind: kind for kind in (*own, IteratedSelection, LocalChannel)}
+    cls = kinds.get(str(parameters.get("kind")))
     if cls is None:
         raise DataError(
             "a step is of a kind this version does not know", fix="Upgrade hushquery to the version that wrote it"

@@ -18,10 +18,10 @@ from scipy.special import ndtr
 
 from hushquery.core.budget import Budget, check_users, suggested_delta
 from hushquery.core.calibration import WEIGHT_GRID
+from hushquery.core.iterated import IteratedSelection
 from hushquery.core.loss import (
     GaussianHistogram,
     GaussianWeights,
-    IteratedSelection,
     LaplaceHistogram,
     OptimalSelection,
 )

@@ -16,11 +16,10 @@ from hushquery.core.budget import Budget, Number, Unit, exact, format_delta, for
 from hushquery.core.calibration import WEIGHT_GRID, knapsack_threshold, mu_for, sigma_for
 from hushquery.core.description import UNDESCRIBED, Description, clean_text
 from hushquery.core.guarantee import Guarantee, Step
-from hushquery.core.iterated import calibrate_rounds
+from hushquery.core.iterated import IteratedSelection, calibrate_rounds
 from hushquery.core.loss import (
     GaussianHistogram,
     GaussianWeights,
-    IteratedSelection,
     LaplaceHistogram,
     Loss,
     OptimalSelection,
@@ -443,9 +442,8 @@ def calibrate(
         total = mu_for(budget.epsilon, budget.delta * (1 - part)) ** 2
         delta, noise = budget.delta * part, gaussian_step
     # Queries and pairs have a threshold each.
-    for_pairs = (
-        delta * (_CLICKS_SHARE if spec.selector == "iterated" else Fraction(1, 2)) if secret_pairs else Fraction(0)
-    )
+    of_pairs = _CLICKS_SHARE if spec.selector == "iterated" else Fraction(1, 2)
+    for_pairs = delta * of_pairs if secret_pairs else Fraction(0)
     delta -= for_pairs
     clicks = reformulations = None
     if "clicks" in shares and spec.clicks_per_user:

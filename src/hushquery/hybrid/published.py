@@ -16,7 +16,8 @@ import numpy as np
 from hushquery.core.budget import Unit
 from hushquery.core.description import Description
 from hushquery.core.guarantee import Guarantee, Step
-from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, LocalChannel, Loss, StepParameters
+from hushquery.core.local_loss import LocalChannel
+from hushquery.core.loss import GaussianHistogram, GaussianWeights, LaplaceHistogram, Loss, StepParameters
 from hushquery.errors import DataError, UsageError
 from hushquery.hybrid.blend import Blended, blend_probabilities
 from hushquery.hybrid.clients import FlatShares, TwoStageCells, TwoStageShares

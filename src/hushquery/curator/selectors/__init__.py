@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from hushquery.core.iterated import IteratedSelection
 from hushquery.core.loss import (
     GaussianHistogram,
     GaussianWeights,
-    IteratedSelection,
     LaplaceHistogram,
     OptimalSelection,
     StepParameters,

@@ -20,8 +20,8 @@ import numpy as np
 
 from hushquery.core.budget import in_full
 from hushquery.core.calibration import mu_for
-from hushquery.core.iterated import Shape, calibrate_rounds
-from hushquery.core.loss import GaussianHistogram, IteratedSelection
+from hushquery.core.iterated import IteratedSelection, Shape, calibrate_rounds
+from hushquery.core.loss import GaussianHistogram
 from hushquery.core.registry import Pair
 from hushquery.curator import audit
 from hushquery.curator.audit import CountedAgain, Key, Rows

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from hushquery.core.budget import Relation, Unit
 from hushquery.core.estimates import Estimate, Estimates, Tabular, clip, simplex
 from hushquery.core.guarantee import Guarantee, Step
-from hushquery.core.loss import LocalChannel
+from hushquery.core.local_loss import LocalChannel
 from hushquery.errors import DataError, NotReady, UsageError
 from hushquery.local.configuration import Configuration, Head
 from hushquery.local.intervals import IntArray
