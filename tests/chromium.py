@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 __all__ = ["CONTRAST", "Browser", "Page", "StaticServer", "browser", "static_server"]
 

@@ -13,6 +13,7 @@ import re
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -73,7 +74,7 @@ def run_devices(program: str, folder: Path, devices: int) -> list[str]:
 
 def run_browsers(folder: Path, profile: Path, browsers: int) -> int:
     """Let a browser of its own report each value, with the client that the collector serves; return how many did."""
-    hold: dict[str, list[object]] = {
+    hold: dict[str, Sequence[object]] = {
         "theme": ["dark", "dark", "light", "system"],
         "minutes": [15, 45, 30, 50],
         "home-pages": ["news.example"] * 3 + ["weather.example"],
