@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -204,3 +204,18 @@ def put(client: Any, report: Report, **headers: str) -> Any:
 
 def random_id() -> bytes:
     return os.urandom(16)
+
+
+@contextmanager
+def printed(path: Path) -> Iterator[Path]:
+    """Write down what this process prints, by Python or below it; pytest's capfd lost its own file here at times."""
+    with path.open("w+", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
+        kept = [os.dup(number) for number in (1, 2)]
+        for number in (1, 2):
+            os.dup2(file.fileno(), number)
+        try:
+            yield path
+        finally:
+            for number, handle in zip((1, 2), kept, strict=True):
+                os.dup2(handle, number)
+                os.close(handle)

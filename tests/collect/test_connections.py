@@ -19,7 +19,7 @@ import pytest
 import uvicorn
 
 from children import HANG, until
-from collect.helpers import BINARY, SETTING, Clock, drain, make_report, report_path, settings_for
+from collect.helpers import BINARY, SETTING, Clock, drain, make_report, printed, report_path, settings_for
 from collect.servers import Server
 from hushquery.collect.collector import Collector, Settings
 from hushquery.collect.http import limits, serve
@@ -223,9 +223,13 @@ def test_when_all_are_being_served_the_next_is_told(
 
 
 def test_what_is_no_http_is_counted_and_not_written_down(
-    folder: Path, clock: Clock, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    folder: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.DEBUG), listening(folder, clock) as there:
+    with (
+        printed(folder / "printed.txt") as shown,
+        caplog.at_level(logging.DEBUG),
+        listening(folder, clock) as there,
+    ):
         for said in (b"\x16\x03\x01\x02\x00", b"GET / HTTX/1.1\r\n\r\n", b"SECRET\r\n\r\n", head("GET", "/", "A B: c")):
             answer = rest(there.connect(said, b"\r\n\r\n"))
             assert answer.startswith(b"HTTP/1.1 400")
@@ -239,7 +243,7 @@ def test_what_is_no_http_is_counted_and_not_written_down(
     assert "SECRET" not in caplog.text
     written = [one for one in caplog.records if one.name.startswith(("uvicorn", "hushquery"))]
     assert [one.getMessage() for one in written if one.levelno >= logging.WARNING] == []
-    assert capfd.readouterr().err == ""
+    assert shown.read_text("utf-8") == ""
 
 
 def test_a_failed_accept_is_counted_and_not_written_down(caplog: pytest.LogCaptureFixture) -> None:

@@ -25,6 +25,7 @@ from collect.helpers import (
     FakeWork,
     drain,
     make_report,
+    printed,
     put,
     report_path,
     running,
@@ -325,23 +326,25 @@ def test_tricks_with_paths(sqlite_url: str, folder: Path, clock: Clock, path: st
             assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_nothing_names_a_client(
-    store_url: str, folder: Path, clock: Clock, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_names_a_client(store_url: str, folder: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     """Address, user agent and headers of a relay are in no table and no log."""
     from collect.test_records import everything
 
     marks = ["Odd-Browser/7", "203.0.113.77", "198.51.100.9"]
     headers = ["User-Agent: Odd-Browser/7", "X-Forwarded-For: 203.0.113.77", "Forwarded: for=198.51.100.9"]
     body = make_report(TASK).to_bytes()
-    with caplog.at_level(logging.DEBUG), listening(settings_for(store_url, folder, SETTING), clock) as port:
+    with (
+        printed(folder / "printed.txt") as shown,
+        caplog.at_level(logging.DEBUG),
+        listening(settings_for(store_url, folder, SETTING), clock) as port,
+    ):
         kind = "Content-Type: application/octet-stream"
         answer = talk(
             port, request("PUT", report_path(make_report(TASK)), kind, f"Content-Length: {len(body)}", *headers), body
         )
         assert status(answer) == 201
         assert status(talk(port, request("GET", "/Odd-Browser/7", *headers))) == 404
-    logged = caplog.text + "".join(capfd.readouterr())
+    logged = caplog.text + shown.read_text("utf-8")
     kept = everything(store_url)
     assert TASK.digest in kept  # this does look where the report is
     for mark in marks:

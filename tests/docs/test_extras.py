@@ -202,5 +202,5 @@ def test_only_the_http_application_is_imported_with_its_packages(folder: Path) -
     )
     command = [sys.executable, "-c", program, json.dumps(ALL), "[]"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    names = ("admin", "app", "limits")
+    names = ("admin", "app", "limits", "setup")
     assert json.loads(done.stdout) == [f"hushquery.collect.http.{name}" for name in names]

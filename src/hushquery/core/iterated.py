@@ -40,7 +40,10 @@ SHAPE = Shape()
 
 # Room for the rounding of doubles, in both directions.
 _UP, _DOWN = 1 + 1e-9, 1 - 1e-9
-# Steps of the lattice of evidence within a standard deviation of the last round's noise.
+# All that tails beyond the smallest doubles can add up to.
+_UNDERFLOW = 1e-295
+# Steps of the lattice of evidence within a standard deviation of the last round's noise, or fewer where that would be
+# more than so many within the largest weight.
 _FINE = 400
 # The search looks at these numbers of strings only; the certificate looks at all.
 _TRIED = (1, 2, 3, 5, 9, 16, 30, 60, 110)
@@ -66,7 +69,7 @@ class Rounds:
     @property
     def step(self) -> int:
         """The step of the lattice on which evidence is bounded; cuts and threshold are multiples of it."""
-        return lattice_step(self.evidence, self.sigmas)
+        return lattice_step(self.evidence, self.sigmas, self.grid)
 
     def check(self) -> None:
         """Refuse numbers that are no rounds, or whose certificate would take for ever."""
@@ -96,9 +99,9 @@ class Rounds:
             )
 
 
-def lattice_step(evidence: Sequence[int], sigmas: Sequence[Fraction]) -> int:
-    """Return the step of the lattice for some noise: a public function of it, so that nobody has to state it."""
-    return max(1, math.floor(evidence[-1] * sigmas[-1] / _FINE))
+def lattice_step(evidence: Sequence[int], sigmas: Sequence[Fraction], grid: int) -> int:
+    """Return the step of the lattice: a public function of noise and weights, so that nobody has to state it."""
+    return max(math.floor(evidence[-1] * sigmas[-1] / _FINE), -(-max(evidence) * grid // _FINE))
 
 
 @lru_cache(maxsize=64)
@@ -140,7 +143,7 @@ def _bound(rounds: Rounds, sizes: Iterable[int]) -> float:
         weight = math.isqrt(rounds.grid**2 // n)
         alive = ndtr(-(points - evidence[0] * (weight + 0.5)) / (evidence[0] * sigmas[0]))
         worst = max(worst, _UP * n * float(alive @ rises))
-    return _UP * (worst + sum(rounds.multipliers))
+    return _UP * (worst + sum(rounds.multipliers)) + _UNDERFLOW
 
 
 def _best_weight(out: _Floats, cells: int, evidence: int, multiplier: float, grid: int, h: int) -> _Floats:
@@ -165,10 +168,12 @@ def calibrate_rounds(mu_squared: Fraction, delta: Fraction, shape: Shape = SHAPE
     if mu_squared <= 0 or not 0 < delta < 1:
         raise CalibrationError("iterated selection needs mu^2 > 0 and 0 < delta < 1", fix="Raise epsilon or delta")
     evidence, sigmas = shape.evidence, tuple(_scale(shape.grid, mu_squared * share) for share in shape.shares)
-    h, target = lattice_step(evidence, sigmas), round_down(delta)
+    h, target = lattice_step(evidence, sigmas, shape.grid), round_down(delta)
     spread = np.sqrt(np.cumsum([(float(s) * weight) ** 2 for s, weight in zip(sigmas, evidence, strict=True)]))
     cuts = tuple(h * max(1, math.ceil(cut * sd / h)) for cut, sd in zip(shape.cuts, spread, strict=False))
-    threshold = max(h * math.ceil(5.5 * spread[-1] / h), cuts[-1] + h)
+    # Where the search begins; a tiny delta is far out in the tail.
+    far = 5.5 if target > 1e-12 else 1.1 * math.sqrt(-2 * math.log(target))
+    threshold = max(h * math.ceil(far * spread[-1] / h), cuts[-1] + h)
     start = Rounds(shape.kept, shape.grid, evidence, sigmas, cuts, threshold, (target / 10,) * len(cuts))
     found = _lowered(start, target)
     for _ in range(2):
