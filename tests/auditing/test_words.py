@@ -49,8 +49,8 @@ class Off(KRR):
 class OffReport(find("krr")):
     name = "krr-off"
 
-    @classmethod
-    def build(cls, epsilon):
+    @staticmethod
+    def built(epsilon):
         made = KRR.calibrate(4, epsilon)
         return Off(made.k, made.lie, made.lie // 500)
 

@@ -171,13 +171,14 @@ def calibrate_rounds(mu_squared: Fraction, delta: Fraction, shape: Shape = SHAPE
     h, target = lattice_step(evidence, sigmas, shape.grid), round_down(delta)
     spread = np.sqrt(np.cumsum([(float(s) * weight) ** 2 for s, weight in zip(sigmas, evidence, strict=True)]))
     cuts = tuple(h * max(1, math.ceil(cut * sd / h)) for cut, sd in zip(shape.cuts, spread, strict=False))
-    # Where the search begins; a tiny delta is far out in the tail.
-    far = 5.5 if target > 1e-12 else 1.1 * math.sqrt(-2 * math.log(target))
+    # Where the search begins. A tiny delta is far out in the tail, where a step is dear and multipliers gain little.
+    tiny = target < 1e-12
+    far = 1.1 * math.sqrt(-2 * math.log(target)) if tiny else 5.5
     threshold = max(h * math.ceil(far * spread[-1] / h), cuts[-1] + h)
     start = Rounds(shape.kept, shape.grid, evidence, sigmas, cuts, threshold, (target / 10,) * len(cuts))
-    found = _lowered(start, target)
-    for _ in range(2):
-        found = _lowered(_tuned(found, target), target)
+    found = _lowered(start, target, 512 if tiny else 8)
+    for _ in range(0 if tiny else 2):
+        found = _lowered(_tuned(found, target), target, 8)
     for _ in range(_MOST_STEPS):
         if lone_strings(found) <= target:
             return found
@@ -212,10 +213,10 @@ def _tuned(rounds: Rounds, target: float) -> Rounds:
     return rounds
 
 
-def _lowered(rounds: Rounds, target: float) -> Rounds:
+def _lowered(rounds: Rounds, target: float, stride: int) -> Rounds:
     """Return the lowest threshold near the given one at which the bound holds for the sizes that are tried."""
     h = rounds.step
-    step = 8 * h
+    step = stride * h
     for _ in range(_MOST_STEPS):
         if _tried(rounds) <= target:
             break

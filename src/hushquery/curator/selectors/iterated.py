@@ -248,7 +248,7 @@ class IteratedSelector(CountedAgain):
     **Estimator:** the count of a released query is unbiased for the capped count given what is released.
 
     >>> f"{IteratedSelector.calibrate(Fraction(1), Fraction(1, 10**5)).selector.threshold:.1f}"
-    '22.7'
+    '23.3'
     """
 
     selector: Iterated
