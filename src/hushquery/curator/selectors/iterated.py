@@ -322,7 +322,7 @@ class IteratedSelector(CountedAgain):
 
     def pairs(self) -> Sequence[Pair[Rows]]:
         """One user more, whose queries are new, shared, or one of each; so few others that the lists vary."""
-        around = max(1, int(self.selector.threshold))
+        around = max(1, int(self.selector.threshold) // 2)
         one, two = audit.crowd(around, "ant"), audit.crowd(around, "ant", "bee")
         zoe = audit.searcher("zoe", "bee", "ant")
         return [
