@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,14 @@ size = 10
 [collect]
 min_batch = 2
 """
+
+
+@pytest.fixture(autouse=True)
+def _heeds_interrupts() -> Iterator[None]:
+    """A test run in the background of a shell may ignore Ctrl-C, as the shell told it to."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(autouse=True)
