@@ -176,6 +176,6 @@ def _cost(cost: Mapping[str, Any]) -> str:
     if not cost["has_account"]:
         return f"{said}; there is no account yet"
     if not cost["fits"]:
-        return f"{said}; refused: the account has not enough left"
+        return f"{said}; refused: too little is left in the account"
     left = f", delta {down_text(cost['left_delta'])}" if cost["left_delta"] else ""
     return f"{said}; leaves {down_text(cost['left_epsilon'])}{left}; {cost['epochs']:,} such epochs fit"

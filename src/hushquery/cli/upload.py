@@ -184,7 +184,7 @@ class Uploader:
             connection.close()
 
     def give(self, one: Upload) -> str:
-        """Give one, with the same bytes until it is taken or refused; return which, ``left`` if all were stopped."""
+        """Send one upload until it is accepted or refused; return the outcome, ``left`` if all had to stop."""
         for pause in (*_PAUSES, None):
             if self.stopped is not None:
                 break

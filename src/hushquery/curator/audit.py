@@ -343,16 +343,8 @@ class CountedAgain(QueryMechanism):
     """Select, then count what was released with fresh noise; 1 for each released query where there are no counts."""
 
     @abstractmethod
-    def chance(self, count: int) -> float:
-        """Return the chance that a query of some count, or sum of weights, is selected."""
-
     def lists(self, dataset: Rows) -> dict[tuple[bool, ...], float]:
-        """Return the chance of every list: of each key whether it is on it, each on its own."""
-        chances = [self.chance(count) if count else 0.0 for count in self.exact(dataset)]
-        return {
-            pattern: math.prod(p if yes else 1 - p for p, yes in zip(chances, pattern, strict=True))
-            for pattern in itertools.product((False, True), repeat=len(self.keys))
-        }
+        """Return the chance of every list: for each key, whether it is on it."""
 
     def ask_again(self, dataset: Rows, released: Sequence[Key]) -> tuple[int, ...]:
         """Count users per released query in the engine, the cap applied to released queries only."""
@@ -402,3 +394,19 @@ class CountedAgain(QueryMechanism):
         """One user more, whose queries are new, shared with a crowd about the threshold, or more than the cap."""
         around = int(self.selector.threshold)
         return query_pairs(around, around)
+
+
+class SelectedOneByOne(CountedAgain):
+    """A selector that decides about each query by that query's count alone."""
+
+    @abstractmethod
+    def chance(self, count: int) -> float:
+        """Return the chance that a query of some count, or sum of weights, is selected."""
+
+    def lists(self, dataset: Rows) -> dict[tuple[bool, ...], float]:
+        """Multiply the chances of the queries."""
+        chances = [self.chance(count) if count else 0.0 for count in self.exact(dataset)]
+        return {
+            pattern: math.prod(p if yes else 1 - p for p, yes in zip(chances, pattern, strict=True))
+            for pattern in itertools.product((False, True), repeat=len(self.keys))
+        }

@@ -85,7 +85,7 @@ class Collected:
         return parameters["configuration"], self.release.manifest["interval_level"], parameters["post"]
 
     def changes_since(self, before: Collected) -> str:
-        """Say in a sentence what makes the two incomparable."""
+        """Explain in a sentence why the two can't be compared."""
         (ours, level, post), (theirs, _, post_before) = self.comparable, before.comparable
         if ours != theirs:
             what = "; ".join(self._changed(before)) or "the task changed"

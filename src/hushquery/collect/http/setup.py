@@ -60,7 +60,7 @@ _LIMITS = {
     **HEADERS,
     "Content-Security-Policy": f"{_POLICY}; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # The page's own form has to say where it comes from; nobody else is told.
+    # Browsers then send an Origin with the page's own form, and no referrer to other sites.
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }

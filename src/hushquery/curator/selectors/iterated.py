@@ -267,10 +267,6 @@ class IteratedSelector(CountedAgain):
         step = IteratedSelection.certified(calibrate_rounds(part, delta / 2, _SMALL))
         return cls(Iterated(step, gaussian_step(_SMALL.kept, squared - part, None) if counted else None))
 
-    def chance(self, count: int) -> float:
-        """Queries are not on the list each on its own."""
-        raise NotImplementedError
-
     def exact(self, dataset: Rows) -> tuple[int, ...]:
         """Add up floor(grid/sqrt(t)) for each of a user's t queries."""
         return audit.weighted_totals(self.kept(dataset, self.keys), self.keys, self.selector.selection.grid)

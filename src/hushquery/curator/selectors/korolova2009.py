@@ -18,7 +18,7 @@ from hushquery.core.budget import Number, exact, grid_up, rational_mpf, round_up
 from hushquery.core.calibration import laplace_delta, laplace_scale, laplace_threshold
 from hushquery.core.loss import LaplaceHistogram
 from hushquery.core.registry import Pair
-from hushquery.curator.audit import CountedAgain, Key, Rows, crowd, passing_bit, searcher
+from hushquery.curator.audit import Key, Rows, SelectedOneByOne, crowd, passing_bit, searcher
 from hushquery.curator.counting import QUERY, Bound, law_of, noisy_on_public_keys, searches, tally, with_intervals
 from hushquery.curator.selectors import Selector
 from hushquery.engine import materialize
@@ -184,7 +184,7 @@ class Korolova(Selector):
 
 
 @dataclass(frozen=True)
-class KorolovaSelector(CountedAgain):
+class KorolovaSelector(SelectedOneByOne):
     """Algorithm 1 of Korolova et al. 2009 on two searches per user, counts with their own noise.
 
     **Guarantee:** epsilon_alg and the larger of delta_alg and the exact delta, for one user, add-remove.

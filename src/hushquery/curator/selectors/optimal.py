@@ -12,7 +12,7 @@ import numpy as np
 from hushquery.core.budget import in_full, smallest_whole
 from hushquery.core.loss import LaplaceHistogram, OptimalSelection
 from hushquery.core.registry import Pair
-from hushquery.curator.audit import CountedAgain, Rows, query_pairs
+from hushquery.curator.audit import Rows, SelectedOneByOne, query_pairs
 from hushquery.curator.counting import QUERY, Bound, keys_at, tally
 from hushquery.curator.selectors import Selector
 from hushquery.engine import execute
@@ -80,7 +80,7 @@ class Optimal(Selector):
 
 
 @dataclass(frozen=True)
-class OptimalSelector(CountedAgain):
+class OptimalSelector(SelectedOneByOne):
     """The best possible coin per query at (epsilon/d, delta/d), two queries per user, then counts with Laplace noise.
 
     **Guarantee:** the selection is (d epsilon', d delta') for one user, add-remove, and the counts pure d/b; the sum is

@@ -14,7 +14,7 @@ from hushquery.core.budget import in_full
 from hushquery.core.calibration import WEIGHT_GRID, weighted_rho
 from hushquery.core.loss import GaussianHistogram, GaussianWeights, equal_weight
 from hushquery.core.registry import Pair
-from hushquery.curator.audit import CountedAgain, Rows, crowd, passing_bit, searcher, weighted_totals
+from hushquery.curator.audit import Rows, SelectedOneByOne, crowd, passing_bit, searcher, weighted_totals
 from hushquery.curator.counting import QUERY, Bound, law_of
 from hushquery.curator.selectors import Selector
 from hushquery.errors import CalibrationError
@@ -79,7 +79,7 @@ def weighted_threshold(keys_per_user: int, sigma: Fraction, delta: Fraction) -> 
 
 
 @dataclass(frozen=True)
-class WeightedSelector(CountedAgain):
+class WeightedSelector(SelectedOneByOne):
     """Weights 1/sqrt(t) with rounded Gaussian noise and a threshold, then counts; at most two queries per user.
 
     **Guarantee:** mu-GDP, mu^2 = 64^2/sigma^2 + d/sigma_c^2, plus the threshold's delta, for one user, add-remove.
