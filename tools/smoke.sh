@@ -10,8 +10,9 @@ here=$PWD
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# What is on PATH or PYTHONPATH here must not help.
-unset PYTHONPATH
+# What is on PATH or PYTHONPATH here must not help, and the ledger of whoever runs this must not be spent from.
+unset PYTHONPATH HUSHQUERY_LEDGER
+export XDG_DATA_HOME=$work/data
 .venv/bin/python -m hatchling build -t sdist -d "$work/sdist" >/dev/null 2>&1
 sources=("$work"/sdist/*.tar.gz)
 (cd "$work" && "$here/.venv/bin/python" -m pip --disable-pip-version-check wheel -qq --no-deps --no-build-isolation -w "$work/wheel" "${sources[0]}")
