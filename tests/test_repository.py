@@ -124,6 +124,27 @@ def test_scripts_can_be_run() -> None:
             assert "set -euo pipefail" in path.read_text()
 
 
+@pytest.mark.parametrize(
+    ("counted", "status", "said"),
+    [
+        ("9 passed in 2.50s (0:00:02)", 0, "tests: 18 passed, 0 failed, 0 skipped"),
+        ("1 failed, 8 passed, 2 skipped in 2.50s", 1, "tests: 8 passed, 1 failed, 2 skipped"),
+    ],
+)
+def test_ci_ends_with_what_its_stages_ended_with(tmp_path: Path, counted: str, status: int, said: str) -> None:
+    (tmp_path / ".ci").mkdir()
+    (tmp_path / ".ci" / "run").write_bytes((ROOT / ".ci" / "run").read_bytes())
+    make = tmp_path / "make"
+    tests = f'case $1 in test*) echo "=== {counted} ==="; exit {status} ;; esac'
+    make.write_text(f"#!/usr/bin/env bash\n{tests}\n")
+    make.chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    run = subprocess.run(
+        ["bash", ".ci/run"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stdout.splitlines()[-1]) == (status, said), run.stderr
+
+
 # ---- the ban on randomness that is not ours ----------------------------------------------------------------
 
 
