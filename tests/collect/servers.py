@@ -25,11 +25,19 @@ class Server:
     """`hushquery serve` as a process of its own, which answers once this is made."""
 
     def __init__(
-        self, store: str, folder: Path, task: Path, *more: str, port: int = 0, descriptors: int | str | None = None
+        self,
+        store: str,
+        folder: Path,
+        task: Path,
+        *more: str,
+        port: int = 0,
+        descriptors: int | str | None = None,
+        code: str | None = None,
     ) -> None:
         self.log = folder / f"server-{time.monotonic_ns()}.log"
         options = ["--store", store, "--task", str(task), "--keys", str(folder / "keys"), "--json", *more]
-        command = [sys.executable, "-m", "hushquery", "serve", "--port", str(port), "--admin-port", "0", *options]
+        program = ["-m", "hushquery"] if code is None else ["-c", code]
+        command = [sys.executable, *program, "serve", "--port", str(port), "--admin-port", "0", *options]
         if descriptors is not None:
             command = ["bash", "-c", f'ulimit -n {descriptors} && exec "$@"', "-", *command]
         with self.log.open("wb") as log:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import socket
 import threading
 import time
@@ -25,12 +26,13 @@ from collect.helpers import (
     FakeWork,
     drain,
     make_report,
-    printed,
     put,
     report_path,
     running,
     settings_for,
 )
+from collect.servers import Server
+from collect.test_records import everything
 from hushquery.collect.collector import Settings
 from hushquery.collect.http.admin import make_admin, metrics
 from hushquery.collect.http.app import make_app
@@ -326,26 +328,32 @@ def test_tricks_with_paths(sqlite_url: str, folder: Path, clock: Clock, path: st
             assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_nothing_names_a_client(store_url: str, folder: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
-    """Address, user agent and headers of a relay are in no table and no log."""
-    from collect.test_records import everything
+_LOGS_EVERYTHING = "import logging; logging.basicConfig(level=logging.DEBUG); from hushquery.cli import main; main()"
 
+
+def test_nothing_names_a_client(store_url: str, folder: Path) -> None:
+    """Address, user agent and headers of a relay are in no table and no log, also where every logger says all it can.
+
+    In a process of its own: what redirects the standard streams of this one upsets pytest's capture in long runs.
+    """
     marks = ["Odd-Browser/7", "203.0.113.77", "198.51.100.9"]
     headers = ["User-Agent: Odd-Browser/7", "X-Forwarded-For: 203.0.113.77", "Forwarded: for=198.51.100.9"]
-    body = make_report(TASK).to_bytes()
-    with (
-        printed(folder / "printed.txt") as shown,
-        caplog.at_level(logging.DEBUG),
-        listening(settings_for(store_url, folder, SETTING), clock) as port,
-    ):
-        kind = "Content-Type: application/octet-stream"
-        answer = talk(
-            port, request("PUT", report_path(make_report(TASK)), kind, f"Content-Length: {len(body)}", *headers), body
-        )
-        assert status(answer) == 201
-        assert status(talk(port, request("GET", "/Odd-Browser/7", *headers))) == 404
-    logged = caplog.text + shown.read_text("utf-8")
+    (folder / "task.toml").write_text(SETTING)
+    server = Server(store_url, folder, folder / "task.toml", code=_LOGS_EVERYTHING)
+    report = make_report(TASK, time=time.time())
+    body = report.to_bytes()
+    kind = "Content-Type: application/octet-stream"
+    answer = talk(
+        server.port, request("PUT", report_path(report), kind, f"Content-Length: {len(body)}", *headers), body
+    )
+    assert status(answer) == 201
+    assert status(talk(server.port, request("GET", "/Odd-Browser/7", *headers))) == 404
     kept = everything(store_url)
+    assert server.process.stdout is not None
+    server.process.send_signal(signal.SIGTERM)
+    logged = server.process.stdout.read().decode() + server.log.read_text("utf-8")  # the first until it has ended
+    assert server.stop() == 0
+    assert "asyncio" in logged  # loggers do say something
     assert TASK.digest in kept  # this does look where the report is
     for mark in marks:
         assert mark not in logged
