@@ -165,7 +165,10 @@ def test_tasks_without_a_list(store_url: str, folder: Path, clock: Clock, text: 
         else:
             released = collector.phases.advance(task, 1, 0, "released")
             found = client.get(f"/v1/releases/{released.release}").json()["tables"]["estimates"]
-            assert found["low"] < found["estimate"] < found["high"]
+            (low,), (estimate,), (high,) = (found[name] for name in ("low", "estimate", "high"))
+            # In one collection of a thousand all bits are equal, and an end of the interval is the estimate.
+            assert low <= estimate <= high
+            assert low < high
             collector.cache.refresh()
             assert "The average" in client.get(f"/sites/{task.id}/").text
 
